@@ -23,12 +23,19 @@ func TestEffects(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.agg.SetRules(set)
+	const lanes = 8
 	rate, now := set.Rules()[slices.IndexFunc(set.Rules(), func(r *limit.Rule) bool { return r.Name == "all" })].Rates[0], time.Now()
-	up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "fra", Name: "e1", Node: deltasync.NodeID("eu", "fra", "e1"), Incarnation: 1, Lanes: 1, Seq: 1, SentAt: now.UnixNano(),
+	up := deltasync.Up{Kind: deltasync.KindEdge, Region: "eu", Pop: "fra", Name: "e1", Node: deltasync.NodeID("eu", "fra", "e1"), Incarnation: 1, Lanes: lanes, Seq: 1, SentAt: now.UnixNano(),
 		Sections: []deltasync.Section{{Shape: deltasync.Shape{Generation: rate.Generation, Width: rate.Width, Slices: rate.Span, Limit: rate.Limit}}}}
+	var keys []deltasync.Key // of one lane
+	for k := deltasync.Key(1); len(keys) < 2; k++ {
+		if k.Lane(lanes) == 0 {
+			keys = append(keys, k)
+		}
+	}
 	slice := rate.SliceAt(now.UnixNano())
 	up.Sections[0].Deltas = []deltasync.Delta{ // one user has 60 of his 100 an hour, and one 20
-		{Key: 1, Cells: []crdt.Cell{{Slice: slice, Charges: 60}}}, {Key: 2, Cells: []crdt.Cell{{Slice: slice, Charges: 20}}},
+		{Key: keys[0], Cells: []crdt.Cell{{Slice: slice, Charges: 60}}}, {Key: keys[1], Cells: []crdt.Cell{{Slice: slice, Charges: 20}}},
 	}
 	b, err := up.AppendBinary(nil)
 	if err != nil {
@@ -37,7 +44,7 @@ func TestEffects(t *testing.T) {
 	if d.agg.Tick(now); len(d.agg.Handle(context.Background(), now, deltasync.EdgeSubject("eu", 0, "fra", "e1"), b)) == 0 {
 		t.Fatal("no answer")
 	}
-	if got := d.agg.Used(now, 1); got != 60 {
+	if got := d.agg.Used(now, keys[0]); got != 60 {
 		t.Fatalf("%d are counted of 60", got)
 	}
 	for range 2 {
