@@ -7,7 +7,7 @@ import (
 )
 
 // TellEvery says how often an edge tells what it decided, in seconds: what changed since it last did; and
-// all of it at the first time and every tellAll-th after that.
+// all of it at the first time, and every TellAll-th.
 const (
 	TellEvery = 10
 	TellAll   = 6

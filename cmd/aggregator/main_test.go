@@ -42,6 +42,9 @@ func TestCommandLines(t *testing.T) {
 		{"config effective", 3, "region", "region"},
 		{"config effective --region eu --redis-url redis://:hunter2hunter2@127.0.0.1:6379/0", 0, "redis://********@127.0.0.1:6379/0", ""},
 		{"config effective -c ../../configs/aggregator.yaml", 0, "  file\n", ""},
+		{"rules apply x.yaml --max-denied 5% --min-requests 7", 3, "", "--max-denied, --min-requests: without --regions it is in force everywhere at once"},
+		{"rules apply x.yaml --regions us --promote-after soon", 2, "", "--promote-after"},
+		{"rules report a b", 2, "", "Try: aggregator rules report --help"},
 		{"config effective --region eu --lanes many", 3, "lanes", "flag --lanes: E202 lanes: "},
 	} {
 		t.Run(tc.line, func(t *testing.T) {
