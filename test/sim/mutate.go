@@ -89,7 +89,7 @@ var mutants = []mutant{
 	{"a PoP gives back nothing of what others charged", "regional/refunds.go",
 		"room := min(c.smallestLimit(), max(l.chargedBeside(c, of, oldest), early))", "room := uint64(0)", "4"},
 	{"an edge gives back first what others charged", "edge/giveback.go",
-		"[]charger{ours, theirs}", "[]charger{theirs, ours}", "give-back"},
+		"[]bool{true, false}", "[]bool{false, true}", "give-back"},
 	{"rights are taken back at once from who falls silent", "regional/escrow/deposit.go",
 		"silent > spare(lease+min(h.Lasts, longest)) ||", "silent > lease/8 ||", "15"},
 	{"an edge holds what it has returned", "edge/rights.go",
