@@ -12,36 +12,29 @@ const AdminTokenVariable = EnvPrefix + "_ADMIN_TOKEN"
 
 // AdminSettings is who reaches an aggregator's admin listener, and who is asked who he is.
 type AdminSettings struct {
-	Listen          string
-	Tokens          string // file of tokens; "": nobody is asked, and nothing can be changed
-	TLSCert, TLSKey string // files; "": it speaks in clear
-	TLSClientCA     string // file of who signs clients' certificates; "": they have none
+	Listen string
+	Tokens string // file of tokens; "": nobody is asked, and nothing can be changed
+	TLS    ListenTLS
 }
 
 func (a *AdminSettings) table() []setting {
-	return []setting{
+	return append([]setting{
 		{key: "admin.listen", fallback: "127.0.0.1:6071", usage: "`address` of the listener for health, metrics and the admin API: loopback or unix:/path, and with admin.tokens and admin.tls any", parse: asListen(&a.Listen)},
 		{key: "admin.tokens", usage: "`file` that says who may do what there, with the hashes of their tokens, which `aggregator auth token` makes; without it nothing can be changed", path: true, parse: asText(&a.Tokens)},
-		{key: "admin.tls.cert", usage: "`file` with the listener's certificate; it is read again when it changes", path: true, parse: asText(&a.TLSCert)},
-		{key: "admin.tls.key", usage: "`file` with its key", path: true, parse: asText(&a.TLSKey)},
-		{key: "admin.tls.client_ca", usage: "`file` with the certificates that sign clients', by which admin.tokens may know them in place of a token", path: true, parse: asText(&a.TLSClientCA)},
-	}
+	}, a.TLS.table("admin.tls", "the listener", "by which admin.tokens may know them in place of a token")...)
 }
 
 func (a *AdminSettings) check(l *loader) {
+	if !a.TLS.check(l, "admin.tls") {
+		return
+	}
 	switch {
-	case (a.TLSCert == "") != (a.TLSKey == ""):
-		key, other := "admin.tls.cert", "admin.tls.key"
-		if a.TLSCert == "" {
-			key, other = other, key
-		}
-		l.mistake(key, "E203", "a certificate is both", "%s is not set", other)
-	case a.TLSClientCA != "" && (a.TLSCert == "" || a.Tokens == ""):
-		l.mistake("admin.tls.client_ca", "E203", "admin.tls.cert, admin.tls.key and admin.tokens", "clients show no certificate where the listener has none, and nobody says who they are")
+	case a.TLS.ClientCA != "" && a.Tokens == "":
+		l.mistake("admin.tls.client_ca", "E203", "admin.tokens", "nobody says who clients are")
 	case a.Listen == "" || isLoopback(a.Listen):
 	case a.Tokens == "":
 		l.mistake("admin.listen", "E203", "127.0.0.1, ::1, localhost or unix:/path; or admin.tokens", "%q is not a loopback address, and nobody is asked who he is", clip(a.Listen))
-	case a.TLSCert == "":
+	case !a.TLS.Set():
 		l.mistake("admin.listen", "E203", "127.0.0.1, ::1, localhost or unix:/path; or admin.tls.cert and admin.tls.key", "%q is not a loopback address, and tokens would be sent in clear", clip(a.Listen))
 	}
 }

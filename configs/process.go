@@ -22,7 +22,9 @@ const minSecret = 16
 // EdgeSettings is what `edge serve` is told.
 type EdgeSettings struct {
 	Listen           string        // HTTP, for everybody
+	TLS              ListenTLS     // of that
 	GRPCListen       string        // our limiter, Envoy's rate limit and quota services; "": none
+	GRPCTLS          ListenTLS     // of that
 	AdminListen      string        // health and metrics; loopback or a unix socket only
 	DrainDelay       time.Duration // how long it serves on once it is told to stop, unready
 	Region, PoP      string
@@ -114,6 +116,10 @@ func LoadEdge(flags *pflag.FlagSet) (*EdgeSettings, error) {
 		return nil, err
 	}
 	s.Secret = secret.read(l)
+	s.TLS.check(l, "tls")
+	if s.GRPCTLS.check(l, "grpc.tls") && s.GRPCTLS.Set() && s.GRPCListen == "" {
+		l.mistake("grpc.tls.cert", "E203", "drop it", "grpc.listen is off")
+	}
 	s.Rules.check(l, true)
 	s.Proxy.check(l, s.Rules.Format)
 	s.Sync.check(l)
@@ -219,7 +225,10 @@ func edgeTable(s *EdgeSettings, secret *secretFrom) []setting {
 		{key: "max_keys", usage: "most keys counted in memory (default 1000000, or what max_bytes holds)", parse: ifSet(asInt(&s.MaxKeys, 8192, 1<<31-1))},
 		{key: "max_bytes", usage: "most memory for keys, under a flood of them too (default: max_keys alone bounds it); GOMEMLIMIT should be a quarter more, and view.max_bytes", parse: ifSet(asSize(&s.MaxBytes, 8<<20))},
 		{key: "view.max_bytes", fallback: "64MiB", usage: "memory for what others counted of keys not live here", parse: asSize(&s.ViewMaxBytes, 1<<20)},
-	}, slices.Concat(s.Rules.table("rules `file`, or directory of *.yaml"), s.Proxy.table(), sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log))...)
+	}, slices.Concat(
+		s.TLS.table("tls", "listen", "without which nobody is served"), s.GRPCTLS.table("grpc.tls", "grpc.listen", "without which nobody is served"),
+		s.Rules.table("rules `file`, or directory of *.yaml"), s.Proxy.table(), sharedTable(&s.Lanes, &s.NATS, &s.Sync, "250ms", &s.Log),
+	)...)
 }
 
 func aggregatorTable(s *AggregatorSettings, secret *secretFrom) []setting {

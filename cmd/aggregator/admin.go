@@ -26,32 +26,11 @@ func openAdmin(s *configs.AggregatorSettings, log *slog.Logger) (ln net.Listener
 			return nil, cfg, fmt.Errorf("%w: %w", cli.ErrInvalidConfig, err)
 		}
 	}
-	var cert *cli.Certificate
-	if s.Admin.TLSCert != "" {
-		if cert, err = cli.OpenCertificate(s.Admin.TLSCert, s.Admin.TLSKey, log); err != nil {
-			return nil, cfg, fmt.Errorf("%w: admin.tls: %w", cli.ErrInvalidConfig, err)
-		}
+	private, err := cli.ListenerTLS(s.Admin.TLS, "http/1.1", tls.VerifyClientCertIfGiven, log) // else a token says who it is
+	if err != nil {
+		return nil, cfg, fmt.Errorf("%w: admin.tls: %w", cli.ErrInvalidConfig, err)
 	}
-	private := &tls.Config{MinVersion: tls.VersionTLS12}
-	if cert != nil {
-		private.GetCertificate = cert.Get
-	}
-	if s.Admin.TLSClientCA != "" {
-		signers, err := cli.OpenAuthority(s.Admin.TLSClientCA, log)
-		if err != nil {
-			return nil, cfg, fmt.Errorf("%w: admin.tls.client_ca: %w", cli.ErrInvalidConfig, err)
-		}
-		private.ClientAuth = tls.VerifyClientCertIfGiven // else a token says who it is
-		private.SessionTicketsDisabled = true            // who is resumed was verified by those of then
-		base := private
-		private = base.Clone()
-		private.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			now := base.Clone()
-			now.ClientCAs = signers.Pool()
-			return now, nil
-		}
-	}
-	if ln, err = httpapi.Listen(s.Admin.Listen); err == nil && cert != nil {
+	if ln, err = httpapi.Listen(s.Admin.Listen); err == nil && private != nil {
 		ln = tls.NewListener(ln, private)
 	}
 	return ln, cfg, err

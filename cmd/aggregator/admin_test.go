@@ -59,8 +59,8 @@ func TestAdminOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings := configs.AggregatorSettings{Admin: configs.AdminSettings{Listen: "127.0.0.1:0", Tokens: tokens, TLSClientCA: signers}}
-	settings.Admin.TLSCert, settings.Admin.TLSKey = ours.Server(t, "it")
+	settings := configs.AggregatorSettings{Admin: configs.AdminSettings{Listen: "127.0.0.1:0", Tokens: tokens, TLS: configs.ListenTLS{ClientCA: signers}}}
+	settings.Admin.TLS.Cert, settings.Admin.TLS.Key = ours.Server(t, "it")
 	ln, cfg, err := openAdmin(&settings, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

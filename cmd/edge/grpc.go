@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -9,6 +10,7 @@ import (
 	quotav3 "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -70,9 +72,13 @@ func (s sized) Unmarshal(data mem.BufferSlice, v any) (err error) {
 
 // serveGRPC serves Envoy's rate limit services, that of calls and that of quotas, our own
 // limiter, health and reflection on a listener until ctx ends: then streams of quotas end, calls
-// under way finish, and what takes longer is cut off. Health says that it will from when draining ends.
-func serveGRPC(ctx, draining context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service, calls *calls) error {
-	server := grpc.NewServer(append(calls.options(),
+// under way finish, and what takes longer is cut off. Without private it speaks in clear. Health says that it will from when draining ends.
+func serveGRPC(ctx, draining context.Context, listener net.Listener, service *rls.Service, quotas *rlqs.Service, limiter *limiterapi.Service, calls *calls, private *tls.Config) error {
+	options := calls.options()
+	if private != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(private)))
+	}
+	server := grpc.NewServer(append(options,
 		grpc.ForceServerCodecV2(sized{envoytext.Codec(), calls.refusals}), // what Envoy's clients write is limited, UTF-8 or not
 		grpc.MaxRecvMsgSize(rlqs.MaxMessage),
 		grpc.NumStreamWorkers(grpcWorkers),

@@ -65,7 +65,7 @@ func servingBy(t *testing.T, node *edge.Node, calls *calls) string {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- serveGRPC(ctx, ctx, listener, rls.New(api), quotas, limiterapi.New(api), calls) }() // the cleanup stops it and waits
+	go func() { done <- serveGRPC(ctx, ctx, listener, rls.New(api), quotas, limiterapi.New(api), calls, nil) }() // the cleanup stops it and waits
 	var running sync.WaitGroup
 	running.Go(func() { quotas.Run(ctx) }) // so it does of this
 	t.Cleanup(func() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -153,6 +154,14 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	defer func() { err = errors.Join(err, bus.Close()) }()
 	cli.NATSMetrics(reg, bus.Status)
 
+	private, err := cli.ListenerTLS(s.TLS, "http/1.1", tls.RequireAndVerifyClientCert, log)
+	if err != nil {
+		return fmt.Errorf("%w: tls: %w", cli.ErrInvalidConfig, err)
+	}
+	callsPrivate, err := cli.ListenerTLS(s.GRPCTLS, "h2", tls.RequireAndVerifyClientCert, log)
+	if err != nil {
+		return fmt.Errorf("%w: grpc.tls: %w", cli.ErrInvalidConfig, err)
+	}
 	var listeners listeners
 	data, err := listeners.open(s.Listen)
 	if err != nil {
@@ -201,11 +210,11 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	defer unready()
 	front := cli.NewStage(context.WithoutCancel(ctx)) // ends below
 	front.Go("listener", func(ctx context.Context) error {
-		return httpapi.NewServer(httpapi.Ends(draining, envoys.HTTP(api.Ready, api)), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, newPlaces(listenerHTTP, s.TrustedProxies, refusals).bound(data))
+		return httpapi.NewServer(httpapi.Ends(draining, envoys.HTTP(api.Ready, api)), httpapi.ServerConfig{Unready: func() { api.SetDraining(true) }, Logger: log}).Serve(ctx, encrypted(newPlaces(listenerHTTP, s.TrustedProxies, refusals).bound(data), private))
 	})
 	if calls != nil {
 		front.Go("gRPC listener", func(ctx context.Context) error {
-			return serveGRPC(ctx, draining, calls, envoys, quotas, limiterapi.New(api), newCalls(apiConfig.Room, s.TrustedProxies, refusals))
+			return serveGRPC(ctx, draining, calls, envoys, quotas, limiterapi.New(api), newCalls(apiConfig.Room, s.TrustedProxies, refusals), callsPrivate)
 		})
 		front.Go("quotas", func(ctx context.Context) error {
 			quotas.Run(ctx)
@@ -334,6 +343,14 @@ func adminHandler(api http.Handler, waiting *deferred.Front) http.Handler {
 	mux.Handle("/admin/v1/deferred", waiting.Admin())
 	mux.Handle("/admin/v1/deferred/", waiting.Admin())
 	return mux
+}
+
+// encrypted is a listener whose connections are, or as it is where private is nil.
+func encrypted(l net.Listener, private *tls.Config) net.Listener {
+	if private == nil {
+		return l
+	}
+	return tls.NewListener(l, private)
 }
 
 // listeners are those opened so far: where one cannot be, all are closed again.

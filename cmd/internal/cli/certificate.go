@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/spillgate/spillgate/configs"
 )
 
 // Certificate is that of a listener, or of a client, which is read again when its file changes, so that it may be
@@ -67,6 +69,35 @@ func (c *Certificate) times() (at [2]time.Time) {
 		}
 	}
 	return at
+}
+
+// ListenerTLS is how a listener of a protocol (its name in ALPN) is encrypted, by files that may be replaced; nil:
+// it is not. Where clients have certificates, they are asked as ask says.
+func ListenerTLS(s configs.ListenTLS, protocol string, ask tls.ClientAuthType, log *slog.Logger) (*tls.Config, error) {
+	if !s.Set() {
+		return nil, nil
+	}
+	cert, err := OpenCertificate(s.Cert, s.Key, log)
+	if err != nil {
+		return nil, err
+	}
+	base := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.Get, NextProtos: []string{protocol}}
+	if s.ClientCA == "" {
+		return base, nil
+	}
+	signers, err := OpenAuthority(s.ClientCA, log)
+	if err != nil {
+		return nil, fmt.Errorf("client_ca: %w", err)
+	}
+	base.ClientAuth = ask
+	base.SessionTicketsDisabled = true // who is resumed was verified by those of then
+	asks := base.Clone()
+	asks.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := base.Clone()
+		now.ClientCAs = signers.Pool()
+		return now, nil
+	}
+	return asks, nil
 }
 
 // CertPool reads the certificates of a file.
