@@ -25,8 +25,11 @@ type TenantEntry struct {
 const (
 	maxTenantName = 256
 	// MaxOwnMultipliers bounds the different multipliers of a namespace that tenants have of their own:
-	// each rule that reads them is compiled for each.
+	// each rule that reads them is compiled for each. Who writes entries keeps to it.
 	MaxOwnMultipliers = 64
+	// mostOwnMultipliers is how many there may be here: while all tenants have others, one after the
+	// other, the old and the new stand beside each other, and beside them what has ended since a minute.
+	mostOwnMultipliers = 4 * MaxOwnMultipliers
 
 	tenantShards = 256 // of a namespace's tenants: one that changes is copied with those of its shard
 	// ownEpoch marks the epochs of variants that are made while a set is in force.
@@ -344,7 +347,7 @@ func (t *Tenants) plan(table *tenantTable, e *TenantEntry, was *plan) (*plan, er
 				own++
 			}
 		}
-		if own >= MaxOwnMultipliers {
+		if own >= mostOwnMultipliers {
 			return nil, fmt.Errorf("multiply: %v: %w: tenants of namespace %s have %d of their own; make tiers of them", e.Multiply, ErrTooManyMultipliers, e.Namespace, own)
 		}
 	}

@@ -153,14 +153,14 @@ func TestTenantsRefused(t *testing.T) {
 func TestOwnMultipliers(t *testing.T) {
 	now := time.Now()
 	store, set, _ := tenanted(t, gold, hundred)
-	entries := make([]limit.TenantEntry, limit.MaxOwnMultipliers)
+	entries := make([]limit.TenantEntry, 4*limit.MaxOwnMultipliers)
 	for i := range entries {
 		entries[i] = limit.TenantEntry{Tenant: fmt.Sprint(i), Multiply: float64(i + 3)}
 	}
 	if refused := org(t, store, entries...); len(refused) > 0 {
 		t.Fatal(refused)
 	}
-	one := limit.TenantEntry{Tenant: "one too many", Multiply: 99}
+	one := limit.TenantEntry{Tenant: "one too many", Multiply: 999}
 	if refused := org(t, store, one); !errors.Is(refused[0], limit.ErrTooManyMultipliers) {
 		t.Errorf("one too many: %v", refused)
 	}
@@ -175,15 +175,36 @@ func TestOwnMultipliers(t *testing.T) {
 	}
 	see(set, "0", 300)
 	see(set, "63", 6600)
-	if refused := org(t, store, limit.TenantEntry{Tenant: "0", Multiply: 99}, one); len(refused) > 0 {
+	if refused := org(t, store, limit.TenantEntry{Tenant: "0", Multiply: 999}, one); len(refused) > 0 {
 		t.Errorf("in the place of another: %v", refused)
 	}
-	see(set, "0", 9900)
+	see(set, "0", 99900)
 	_, next, _ := tenanted(t, gold, hundred)
 	store.Use(next)
-	see(next, "0", 9900)
+	see(next, "0", 99900)
 	see(next, "63", 6600)
 	see(next, "nobody", 100)
+}
+
+// All may have another multiplier, one after the other, though there are as many different ones as there may be.
+func TestAllOwnMultipliersChange(t *testing.T) {
+	store, set, _ := tenanted(t, gold, hundred)
+	tenants := func(more float64) (entries []limit.TenantEntry) {
+		for i := range 4 * limit.MaxOwnMultipliers {
+			entries = append(entries, limit.TenantEntry{Tenant: fmt.Sprint(i), Multiply: float64(i%limit.MaxOwnMultipliers) + 2 + more})
+		}
+		return entries
+	}
+	for _, more := range []float64{0, 0.5, 0.25, 0} {
+		for _, e := range tenants(more) {
+			if refused := org(t, store, e); len(refused) > 0 {
+				t.Fatalf("%v more: %v", more, refused)
+			}
+		}
+		if rule, _ := ruleFor(t, set, "70", time.Now()); rule.Rates[0].Limit != uint64((8+more)*100) {
+			t.Errorf("%v more: tenant 70 has %d", more, rule.Rates[0].Limit)
+		}
+	}
 }
 
 // A document need not have any tier, and says so.

@@ -33,6 +33,9 @@ func TestKeysStayOffTheWire(t *testing.T) {
 		seen[strings.Join(kind[:min(len(kind), 3)], ".")]++
 		whole := append([]byte(m.Subject+" "+m.Reply+" "), m.Data...)
 		for _, clear := range []string{key, "alice", "minute", secret} {
+			if clear == "minute" && strings.HasPrefix(m.Subject, "sg.v1.tell.") {
+				continue // rules are told of by their names, with no key
+			}
 			if bytes.Contains(whole, []byte(clear)) {
 				leaks = append(leaks, m.Subject+" shows "+clear)
 			}

@@ -54,13 +54,16 @@ func TestEntriesOfTenants(t *testing.T) {
 	put(KindTenant, "b", `{"multiply":3.5}`)
 	put(KindTenant, "c", `{"tiers":"gold"}`)
 	put(KindTenant, "d", `{"multiply":-1}`)
+	if _, err := store.Put(t.Context(), natsentries.Entry{Kind: KindTenant, Namespace: "acme", Name: "ended", Body: []byte(`{"multiply":7}`), Until: time.Now().Add(-time.Second)}, natsentries.Entry{}); err != nil {
+		t.Fatal(err)
+	}
 	e, tenants, reg := open()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { e.Run(ctx) })
 	const metrics = `# HELP spillgate_entries Entries beside the rules, by state: in_force; refused, whose newest is not good, and the one before stays; older and lacking, of which the bucket has an older one or none, and what is known stays.
 # TYPE spillgate_entries gauge
-spillgate_entries{state="in_force"} 3
+spillgate_entries{state="in_force"} 4
 spillgate_entries{state="lacking"} 0
 spillgate_entries{state="older"} 0
 spillgate_entries{state="refused"} 2

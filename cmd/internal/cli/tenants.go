@@ -15,11 +15,11 @@ const KindTenant = "tenant"
 func ApplyTenants(tenants *limit.Tenants) ApplyEntries {
 	return func(entries []natsentries.Entry) map[int]error {
 		refused, places := map[int]error{}, make([]int, 0, len(entries))
-		put := make([]limit.TenantEntry, 0, len(entries))
+		put, now := make([]limit.TenantEntry, 0, len(entries)), time.Now()
 		for i := range entries {
 			e := &entries[i]
-			t := limit.TenantEntry{Namespace: e.Namespace, Tenant: e.Name, Until: e.Until, Deleted: e.Deleted}
-			if !e.Deleted {
+			t := limit.TenantEntry{Namespace: e.Namespace, Tenant: e.Name, Until: e.Until, Deleted: e.Gone(now)} // what has ended takes nobody's place
+			if !t.Deleted {
 				if err := t.ReadBody(e.Body); err != nil {
 					refused[i] = err
 					continue
