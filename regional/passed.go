@@ -3,6 +3,7 @@ package regional
 import (
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/spillgate/spillgate/crdt"
@@ -27,10 +28,37 @@ const (
 	settles = time.Second
 )
 
+// mostPassings bounds the rates that it is kept of; of each it is some kilobytes.
+const mostPassings = 4096
+
+// rateName is what a rate is called.
+type rateName struct{ namespace, rule, rate string }
+
 // passings is what counted in a rate's windows of late.
 type passings struct {
+	mu     sync.Mutex // guards what follows; taken with a lane's held
+	rate   *limit.Rate
 	since  int64 // when the first was looked at; 0: none was
 	pieces [mostPieces]passing
+}
+
+// passingsOf is a rate's, in a set of rules that takes the place of another: that which it had, if it still counts
+// the same.
+func passingsOf(of, was map[rateName]*passings, name rateName, rate *limit.Rate) *passings {
+	p := was[name]
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+	}
+	switch {
+	case len(of) >= mostPassings:
+		return nil
+	case p == nil || p.rate.Generation != rate.Generation:
+		p = &passings{}
+	}
+	p.rate = rate
+	of[name] = p
+	return p
 }
 
 // passing is that of five minutes.
@@ -81,7 +109,7 @@ func (p *passings) note(hits float64, now int64) {
 // since that ended. The lane is held.
 func (a *Aggregator) notePassed(l *lane, c *counter, rates map[uint64]known, now int64) {
 	k, has := rates[c.shape.Generation]
-	if !has || c.shape.Limit == 0 || c.shape.Width != k.rate.Width || k.rate.PerRequest {
+	if !has || k.passed == nil || c.shape.Limit == 0 || c.shape.Width != k.rate.Width || k.rate.PerRequest {
 		return
 	}
 	_, window := spanOf(c.shape, k.rate)
@@ -95,11 +123,9 @@ func (a *Aggregator) notePassed(l *lane, c *counter, rates map[uint64]known, now
 		return
 	}
 	if hits := l.passedIn(c, k.rate, now); hits > 0 {
-		k.tally.mu.Lock()
-		if k.tally.rate.Generation == k.rate.Generation { // and not what a rule borrows of it
-			k.tally.passings.note(float64(hits)/float64(c.shape.Limit)*float64(k.rate.Limit), now)
-		}
-		k.tally.mu.Unlock()
+		k.passed.mu.Lock()
+		k.passed.note(float64(hits)/float64(c.shape.Limit)*float64(k.rate.Limit), now)
+		k.passed.mu.Unlock()
 	}
 }
 
@@ -142,27 +168,24 @@ type Passed struct {
 
 // Passed is what counted in the windows of a rate; false: nothing is known of it.
 func (a *Aggregator) Passed(now time.Time, namespace, rule, rate string) (p Passed, known bool) {
-	t := a.clock.At(now)
-	a.tallies.mu.Lock()
-	i := slices.IndexFunc(a.tallies.list, func(x *tally) bool {
-		return x.namespace == namespace && x.rule == rule && x.name == rate
-	})
-	if i < 0 {
-		a.tallies.mu.Unlock()
+	t, all := a.clock.At(now), a.tallies.passed.Load()
+	if all == nil {
 		return p, false
 	}
-	of := a.tallies.list[i]
-	a.tallies.mu.Unlock()
+	of := (*all)[rateName{namespace, rule, rate}]
+	if of == nil {
+		return p, false
+	}
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	oldest := t/int64(pieceFor) - mostPieces
-	for i := range of.passings.pieces {
-		if piece := &of.passings.pieces[i]; piece.number > oldest {
+	for i := range of.pieces {
+		if piece := &of.pieces[i]; piece.number > oldest {
 			p.bins = append(p.bins, piece.bins...)
 		}
 	}
 	p.rate = *of.rate
-	p.Since = time.Unix(0, max(of.passings.since, t-int64(mostPieces*pieceFor))).UTC()
+	p.Since = time.Unix(0, max(of.since, t-int64(mostPieces*pieceFor))).UTC()
 	return p, len(p.bins) > 0
 }
 

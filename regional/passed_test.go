@@ -1,6 +1,7 @@
 package regional_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -115,5 +116,35 @@ func TestPassedOfTenantsAndDays(t *testing.T) {
 	half.Limit = 20
 	if got, less := deniedBy(t, r, apiRule("api", half)); !less || math.Abs(got.Part-0.5) > 0.01 {
 		t.Errorf("400 of 1000, and then of 200: %+v %v", got, less)
+	}
+}
+
+// What was counted in other windows is not held against a limit of these; and there is no few rules that it is
+// known of alone.
+func TestPassedOfChangedAndOfManyRules(t *testing.T) {
+	rules := make([]limit.RuleSpec, 600)
+	for i := range rules {
+		rules[i] = apiRule(fmt.Sprint("api", i), limit.RateSpec{Name: "r", Limit: 6000, Per: time.Hour})
+	}
+	set := ruleSet(t, rules...)
+	r := truthful(t, set, regional.Config{})
+	e := &edge{name: "e1", pop: "fra"}
+	for i, rule := range set.Rules() {
+		e.spends(r, rule.Rates[0], deltasync.Key(i+1), cellAt(rule.Rates[0], r.now, 600))
+	}
+	r.pass(6 * time.Minute)
+	for _, rule := range set.Rules() {
+		if got, less := deniedBy(t, r, apiRule(rule.Name, limit.RateSpec{Name: "r", Limit: 300, Per: time.Hour})); !less || got.Part != 0.5 {
+			t.Fatalf("%s: %+v %v, want half", rule.Name, got, less)
+		}
+	}
+	rules[0].Rates[0].Limit = 100 // what it counts is the same
+	rules[1].Rates[0] = limit.RateSpec{Name: "r", Limit: 100, Per: time.Minute}
+	r.SetRules(ruleSet(t, rules...))
+	if _, known := r.Passed(r.now, "t", "api0", "r"); !known {
+		t.Error("of a rate whose limit changed nothing is known any more")
+	}
+	if _, known := r.Passed(r.now, "t", "api1", "r"); known {
+		t.Error("of a rate whose window changed something is known")
 	}
 }

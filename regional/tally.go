@@ -22,15 +22,17 @@ const (
 
 // known is a rate of the rules, and where its truth is told.
 type known struct {
-	rate  *limit.Rate
-	tally *tally
+	rate   *limit.Rate
+	tally  *tally
+	passed *passings // nil: of what a rule borrows, and of more rates than that is kept of
 }
 
 // tallies is the truth by rate.
 type tallies struct {
 	rates     atomic.Pointer[map[uint64]known] // by generation; nil: no rules are known
-	unwatched atomic.Uint64                    // keys for which there was no room
-	strict    atomic.Int64                     // for how long what is spent counts in any strict limit, ns; 0: there is none, or no rules are known
+	passed    atomic.Pointer[map[rateName]*passings]
+	unwatched atomic.Uint64 // keys for which there was no room
+	strict    atomic.Int64  // for how long what is spent counts in any strict limit, ns; 0: there is none, or no rules are known
 
 	mu      sync.Mutex       // guards what follows; taken with a lane's held
 	list    []*tally         // by namespace, rule and rate; the last one may be of all others
@@ -74,8 +76,6 @@ type tally struct {
 	regions map[uint64]float64 // hits too many of all keys, by the region that admitted them: see truth.go
 	pops    map[uint64]float64 // likewise, by PoP of this region
 	worst   Worst
-
-	passings passings
 }
 
 // others is the rule of what is told together, as of edges' metrics.
@@ -125,7 +125,11 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 	t := &a.tallies
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rates, list, strict := map[uint64]known{}, []*tally(nil), int64(0)
+	rates, passed, list, strict := map[uint64]known{}, map[rateName]*passings{}, []*tally(nil), int64(0)
+	var was map[rateName]*passings
+	if p := t.passed.Load(); p != nil {
+		was = *p
+	}
 	var rest *tally
 	if n := len(t.list); n > 0 && t.list[n-1].rule == others && t.list[n-1].name == "" {
 		rest = t.list[n-1]
@@ -155,9 +159,9 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 			x.mu.Lock()
 			x.rate = rate
 			x.mu.Unlock()
-			rates[rate.Generation] = known{rate, x}
+			rates[rate.Generation] = known{rate, x, passingsOf(passed, was, rateName{rule.Namespace, rule.Name, rate.Name}, rate)}
 			if lent := rule.Lent(); lent != nil && lent[i] != nil {
-				rates[lent[i].Generation] = known{lent[i], x}
+				rates[lent[i].Generation] = known{lent[i], x, nil}
 			}
 			if rate.Consistency == limit.Strict {
 				strict = max(strict, int64(rate.Lasts()))
@@ -172,6 +176,7 @@ func (a *Aggregator) SetRules(set *limit.Set) {
 	}
 	t.list = list
 	t.strict.Store(strict)
+	t.passed.Store(&passed)
 	t.rates.Store(&rates)
 }
 
