@@ -240,6 +240,9 @@ func serve(ctx context.Context, s *configs.EdgeSettings, log *slog.Logger) (err 
 	}
 	front.Go("rules", func(ctx context.Context) error {
 		rules.Run(ctx, func(set *limit.Set, warnings []configs.Mistake) error {
+			if node.Rules() == nil { // who is judged by them without what he has beside them may be punished for long
+				entries.Await(ctx)
+			}
 			if err := takeOver(node, api, upstream, set, log); err != nil {
 				return err
 			}

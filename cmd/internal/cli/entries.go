@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,8 @@ type Entries struct {
 	follower *natsentries.Follower
 	kinds    map[string]ApplyEntries
 	log      *slog.Logger
+	known    bool        // some are in force from the file
+	none     atomic.Bool // there is no bucket of them
 }
 
 // OpenEntries has what the file keeps in force, beside that of the rules; kinds says what is done with
@@ -55,7 +58,7 @@ func OpenEntries(s configs.RulesSettings, bus func() *natsbus.Bus, reg prometheu
 	}
 	e.follower = follower
 	reg.MustRegister(&entryMetrics{follower.Status})
-	if follower.Start() {
+	if e.known = follower.Start(); e.known {
 		log.Info("entries beside the rules are those that were known last, until NATS has newer ones", "file", cfg.File, "entries", follower.Status().Entries, "made", follower.Status().Newest.Format(time.RFC3339))
 	}
 	return e, nil
@@ -80,6 +83,9 @@ func (e *Entries) apply(entries []natsentries.Entry) map[int]error {
 
 // tell tells what is wrong with entries, and where they are not reached.
 func (e *Entries) tell(err error) {
+	if errors.Is(err, natsentries.ErrNone) {
+		e.none.Store(true)
+	}
 	if errors.Is(err, natsentries.ErrUnavailable) || errors.Is(err, natsentries.ErrNone) {
 		e.log.Warn("entries beside the rules cannot be read, and stay as they are", "err", fmt.Sprint(err))
 		return
@@ -89,6 +95,31 @@ func (e *Entries) tell(err error) {
 
 // Run follows them until ctx ends.
 func (e *Entries) Run(ctx context.Context) { e.follower.Run(ctx) }
+
+// firstEntries is how long an edge without a file of entries waits for them at its start.
+const firstEntries = 5 * time.Second
+
+// Await returns once it is known what stands beside the rules, be it what was known last, or when that
+// has taken too long, which it tells: whoever is judged before is so by the rules alone. e may be nil.
+func (e *Entries) Await(ctx context.Context) {
+	if e == nil || e.known {
+		return
+	}
+	late := time.NewTimer(firstEntries)
+	defer late.Stop()
+	looks := time.NewTicker(10 * time.Millisecond)
+	defer looks.Stop()
+	for e.follower.Status().Heard.IsZero() && !e.none.Load() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			e.log.Warn("rules are in force, and what stands beside them (tenants, exceptions for keys) is not known yet", "waited", firstEntries)
+			return
+		case <-looks.C:
+		}
+	}
+}
 
 // entryMetrics tell how the entries fare.
 type entryMetrics struct{ status func() natsentries.Status }

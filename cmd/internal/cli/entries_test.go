@@ -61,6 +61,10 @@ func TestEntriesOfTenants(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { e.Run(ctx) })
+	e.Await(ctx)
+	if n := tenants.Len("acme"); n != 2 {
+		t.Errorf("once it is known what stands there %d tenants have something, want 2", n)
+	}
 	const metrics = `# HELP spillgate_entries Entries beside the rules, by state: in_force; refused, whose newest is not good, and the one before stays; older and lacking, of which the bucket has an older one or none, and what is known stays.
 # TYPE spillgate_entries gauge
 spillgate_entries{state="in_force"} 4
