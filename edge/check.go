@@ -44,7 +44,8 @@ type counter struct {
 	beside    *limit.Rate
 	besideKey deltasync.Key
 
-	except *excepted // of the key, where there is something for it and no other; nil: nothing
+	except    *excepted // of the key, where there is something for it and no other; nil: nothing
+	operators bool      // the limit is one of these
 }
 
 // count makes c the counter of a rate for a request that costs cost.
@@ -56,7 +57,8 @@ func (c *counter) count(now int64, key named, rule *limit.Rule, rate *limit.Rate
 	}
 	if c.except = key.except; c.except.limits() {
 		other := c.except.rateFor(rate, now)
-		rate, c.foreign = other, c.foreign || other != rate
+		c.operators = other != rate
+		rate, c.foreign = other, c.foreign || c.operators
 	}
 	cost = rate.CostOf(cost)
 	c.rule, c.rate = rule, rate

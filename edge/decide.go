@@ -111,7 +111,7 @@ func (n *Node) punishAll(now int64, counters []counter) {
 // for all of the key. Only for that
 // there are penalties, as they keep all of the key out.
 func (n *Node) offends(now int64, c *counter) bool {
-	if c.dropped || c.cutOff || c.short || c.foreign && !c.except.limits() || c.record.left(c.rate) >= c.cost {
+	if c.dropped || c.cutOff || c.short || c.foreign && !c.operators || c.record.left(c.rate) >= c.cost {
 		return false
 	}
 	if c.need == c.cost {

@@ -254,6 +254,25 @@ func TestPenaltyOverAnOverride(t *testing.T) {
 	}
 }
 
+// What is over a limit that a request named for itself is not punished, whatever the key had once.
+func TestNoPenaltyOverARequestsOwnLimit(t *testing.T) {
+	rule := perUser(limit.RateSpec{Limit: 10, Per: time.Hour})
+	rule.Penalty.For = time.Minute
+	n := newNode(t, Config{}, rule)
+	exceptAll(t, n, start, limitOf(limit.KeyGrant, 5, start.Add(time.Second), "u"))
+	now := start.Add(time.Minute)
+	for range 4 {
+		req := n.Rules().Only().NewRequest()
+		req.Set("user", "u")
+		req.Override(n.Rules().Rules()[0].Rates[0].Policy, 2)
+		n.Check(now, req)
+		req.Release()
+	}
+	if d := check(n, now, "u"); !d.Allowed {
+		t.Errorf("after denials by a request's own limit, and with a grant that has ended: %+v", d)
+	}
+}
+
 // Strict limits are as their rule has them, be it strict since the exception was made.
 func TestNoOtherStrictLimit(t *testing.T) {
 	rule := perUser(limit.RateSpec{Limit: 2, Per: time.Minute, Scope: "edge"})
