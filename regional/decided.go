@@ -349,8 +349,9 @@ func (d *decided) tellers(now time.Time) (edges int, refused map[string]uint64) 
 // RuleDecisions is what was decided by a rule in a region.
 type RuleDecisions struct {
 	Namespace string `json:"namespace"`
-	Rule      string `json:"rule"`  // "": requests to which none applied
-	Edges     int    `json:"edges"` // that told of it within the last minute
+	Rule      string `json:"rule"`         // "": requests to which none applied
+	Edges     int    `json:"edges"`        // that told of it within the last minute
+	Behind    int    `json:"edges_behind"` // of them, those that have it by an older version
 	Counted          // since the edges that told have started
 	// Since is what was counted since a version of the rules is in force at each: the newest of which some edge
 	// told. It was made so many microseconds after 1970; 0: they are kept in files.
@@ -373,6 +374,7 @@ type RegionDecisions struct {
 	Heard    bool            `json:"heard"`            // false: no aggregator of the region answered
 	Edges    int             `json:"edges"`            // that told within the last minute
 	Partial  int             `json:"partial"`          // of them, those that are yet to tell all
+	Silent   int             `json:"silent"`           // others, that told within the last hour
 	Listened float64         `json:"listened_seconds"` // that long the aggregator that answers has listened
 	Rules    []RuleDecisions `json:"rules"`            // in order
 	LeftOut  int             `json:"left_out"`         // rules for which there is no room
@@ -396,9 +398,10 @@ func (a *Aggregator) Decided(now time.Time, namespace, rule string) RegionDecisi
 	if !d.since.IsZero() {
 		out.Listened = now.Sub(d.since).Seconds()
 	}
-	edges, keys := map[ruleName]int{}, map[ruleName]*[2]deltasync.Sketch{}
+	edges, behind, keys := map[ruleName]int{}, map[ruleName]int{}, map[ruleName]*[2]deltasync.Sketch{}
 	for _, e := range d.edges {
 		if now.Sub(e.heard) >= tellsLast {
+			out.Silent++
 			continue
 		}
 		out.Edges++
@@ -407,6 +410,9 @@ func (a *Aggregator) Decided(now time.Time, namespace, rule string) RegionDecisi
 		}
 		for name, last := range e.rules {
 			edges[name]++
+			if sum := d.sums[name]; sum != nil && last.version < sum.version {
+				behind[name]++
+			}
 			if now.Sub(last.at) >= tellsLast || namespace != "" && name.namespace != namespace || rule != "" && name.rule != rule {
 				continue
 			}
@@ -428,7 +434,7 @@ func (a *Aggregator) Decided(now time.Time, namespace, rule string) RegionDecisi
 		if namespace != "" && name.namespace != namespace || rule != "" && name.rule != rule {
 			continue
 		}
-		r := RuleDecisions{Namespace: name.namespace, Rule: name.rule, Edges: edges[name], Counted: sum.total, Version: sum.version, Since: sum.since}
+		r := RuleDecisions{Namespace: name.namespace, Rule: name.rule, Edges: edges[name], Behind: behind[name], Counted: sum.total, Version: sum.version, Since: sum.since}
 		if at := d.marked[oldest]; !at.IsZero() {
 			r.Minute, _ = sum.total.less(&sum.marks[oldest])
 			r.Seconds = max(now.Sub(at).Seconds(), 1)

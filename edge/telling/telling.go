@@ -41,6 +41,7 @@ type Teller struct {
 	decided  map[rule]deltasync.Decisions
 	before   map[rule]deltasync.Decisions // that the namespace's version is in force
 	trials   map[rule][2][2]uint64        // of sets before, since then
+	young    map[rule][2][2]uint64        // of them, those of before what candidates count was as old as what rules do
 	told     map[rule]deltasync.Told
 	seq      uint64
 	round    int // the next one tells all when it is 0
@@ -57,7 +58,7 @@ func New(cfg Config) *Teller {
 	}
 	return &Teller{
 		cfg: cfg, versions: map[string]uint64{}, decided: map[rule]deltasync.Decisions{}, before: map[rule]deltasync.Decisions{},
-		trials: map[rule][2][2]uint64{}, told: map[rule]deltasync.Told{},
+		trials: map[rule][2][2]uint64{}, young: map[rule][2][2]uint64{}, told: map[rule]deltasync.Told{},
 	}
 }
 
@@ -159,6 +160,7 @@ func (t *Teller) look() {
 		for of := range t.trials {
 			if of.namespace == name {
 				delete(t.trials, of)
+				delete(t.young, of)
 			}
 		}
 	}
@@ -185,6 +187,33 @@ func tried(set *limit.Set, sum map[rule][2][2]uint64) {
 		}
 		sum[of] = n
 	}
+}
+
+// ages is when what the candidates of the set in force count is as old as what their rules do: a version has them
+// begin from nothing, beside limits of which some may be used up. What they say before is not told.
+func (t *Teller) ages() map[rule]time.Time {
+	at := map[rule]time.Time{}
+	for _, r := range t.set.Rules() {
+		if r.Candidate == nil {
+			continue
+		}
+		longest := time.Duration(0)
+		for _, rate := range slices.Concat(r.Rates, r.Candidate.Rates) {
+			longest = max(longest, rate.Lasts())
+		}
+		at[rule{r.Namespace, r.Name}] = time.UnixMicro(int64(t.versions[r.Namespace])).Add(longest)
+	}
+	return at
+}
+
+// less is n without those of before.
+func less(n, before [2][2]uint64) [2][2]uint64 {
+	for i := range n {
+		for j := range n[i] {
+			n[i][j] -= min(n[i][j], before[i][j])
+		}
+	}
+	return n
 }
 
 // count reads what was decided.
@@ -230,8 +259,13 @@ func (t *Teller) all(now time.Time) map[rule]deltasync.Told {
 		trials[of] = n
 	}
 	tried(t.set, trials)
+	ages := t.ages()
 	for of, n := range trials {
 		if version, there := t.versions[of.namespace]; there {
+			if now.Before(ages[of]) {
+				t.young[of] = n
+			}
+			n = less(n, t.young[of])
 			told := out[of]
 			told.Namespace, told.Version, told.Rule, told.Trials = of.namespace, version, of.name, n
 			out[of] = told

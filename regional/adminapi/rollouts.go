@@ -49,26 +49,28 @@ type rollout struct {
 // sample is what was decided in the regions of a rollout since it is in force there.
 type sample struct {
 	compared, newly, decided, denied uint64
-	lacks                            []string // regions of which not all was heard
+	lacks                            []string // regions of which not all was heard, or where it is not in force at all edges
 }
 
 // sampleOf reads what regions tell of a version.
 func sampleOf(v *natsrules.Version, compares []string, regions []regional.RegionDecisions) (s sample) {
 	for _, told := range regions {
-		if !told.Complete() || told.LeftOut > 0 {
-			s.lacks = append(s.lacks, told.Region)
-		}
+		whole, there := told.Complete() && told.LeftOut == 0 && told.Edges > 0 && told.Silent == 0, false
 		for i := range told.Rules {
 			r := &told.Rules[i]
 			if r.Namespace != v.Namespace || r.Version != v.Stamp() {
 				continue
 			}
+			there, whole = true, whole && r.Behind == 0
 			s.decided += r.Since.Decided.All()
 			s.denied += r.Since.Decided.Denied()
 			if slices.Contains(compares, r.Rule) {
 				s.compared += compared(&r.Since)
 				s.newly += r.Since.Trials[1][0]
 			}
+		}
+		if !whole || !there {
+			s.lacks = append(s.lacks, told.Region)
 		}
 	}
 	return s
@@ -112,7 +114,7 @@ func judge(v *natsrules.Version, s sample, now time.Time) judged {
 	case now.Before(end):
 		return judged{state: state + "; it is promoted at " + end.UTC().Format(time.RFC3339) + " if that holds"}
 	case len(s.lacks) > 0:
-		return judged{state: state + "; it waits for regions that do not say all that their edges decided: " + strings.Join(s.lacks, ", ")}
+		return judged{state: state + "; it waits for regions of which not all edges tell what they decided by it: " + strings.Join(s.lacks, ", ")}
 	case few != "":
 		return judged{state: "its time is over, and there were too few requests, so it waits: " + few, short: true}
 	}

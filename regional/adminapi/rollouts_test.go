@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 		"at its end":            {both, sample{compared: 500, newly: 10, decided: 1000, denied: 50}, time.Hour, "promote", "2 % of 500"},
 		"too few at its end":    {both, sample{compared: 499, newly: 499, decided: 1000}, 2 * time.Hour, "", "too few requests, so it waits: 499 requests that were compared, of at least 500"},
 		"late":                  {both, sample{compared: 500, newly: 11, decided: 500}, 2 * time.Hour, "revert", "2.2 %"},
-		"not heard":             {both, sample{compared: 500, decided: 500, lacks: []string{"us"}}, time.Hour, "", "do not say all that their edges decided: us"},
+		"not heard":             {both, sample{compared: 500, decided: 500, lacks: []string{"us"}}, time.Hour, "", "not all edges tell what they decided by it: us"},
 		"not heard, too many":   {both, sample{compared: 500, newly: 11, decided: 500, lacks: []string{"us"}}, time.Hour, "revert", ""},
 		"by one bound":          {newly, sample{compared: 500, decided: 500, denied: 500}, time.Hour, "promote", ""},
 		"a trifle above":        {newly, sample{compared: 1000000, newly: 20001}, time.Minute, "revert", "2.01 % of 1000000"},
@@ -144,7 +144,7 @@ func TestRolloutEndsByItself(t *testing.T) {
 	us.Partial = 1
 	r.regions["us"] = us
 	r.looks(v, time.Minute)
-	r.want(200, "it waits for regions that do not say all that their edges decided: us", "vi", "GET", "/admin/v1/namespaces", "")
+	r.want(200, "it waits for regions of which not all edges tell what they decided by it: us", "vi", "GET", "/admin/v1/namespaces", "")
 	r.says("us", v.Stamp(), 500, 0)
 	r.looks(v, actsWithin+lookEvery)
 	if now := r.newest(); now.Text != limited(50) || now.Regions != "" || !strings.HasPrefix(now.Message, "promoted from eu,us: 0.89 % of 908 requests") {
@@ -193,5 +193,34 @@ func TestRolloutThatCannotBeEnded(t *testing.T) {
 	r.looks(v, time.Hour)
 	if want := 7; tries != want || strings.Count(log.String(), "permissions violation") != want { // after 0, 1, 3, 7, 15, 30, 45 minutes
 		t.Errorf("in an hour it tried %d times, want %d:\n%s", tries, want, &log)
+	}
+}
+
+// A version is not promoted for a region where nobody tells, or somebody does no more, nor where edges go by the one
+// before.
+func TestNotPromotedUnseen(t *testing.T) {
+	t.Parallel()
+	for name, us := range map[string]func(version uint64) regional.RegionDecisions{
+		"nobody tells": func(uint64) regional.RegionDecisions { return regional.RegionDecisions{} },
+		"one is silent": func(version uint64) regional.RegionDecisions {
+			return regional.RegionDecisions{Edges: 3, Silent: 1, Rules: []regional.RuleDecisions{{Namespace: "shop", Rule: "all", Edges: 3, Version: version}}}
+		},
+		"all have the one before": func(version uint64) regional.RegionDecisions {
+			return regional.RegionDecisions{Edges: 10, Rules: []regional.RuleDecisions{{Namespace: "shop", Rule: "all", Edges: 10, Version: version - 1}}}
+		},
+		"one has": func(version uint64) regional.RegionDecisions {
+			return regional.RegionDecisions{Edges: 10, Rules: []regional.RuleDecisions{{Namespace: "shop", Rule: "all", Edges: 10, Behind: 1, Version: version}}}
+		},
+	} {
+		r := newRolls(t)
+		v := r.out(50, "promote_after=30m&max_newly_denied=2%25")
+		r.says("eu", v.Stamp(), 1000, 0)
+		told := us(v.Stamp())
+		told.Region, told.Heard, told.Listened = "us", true, 6000
+		r.regions["us"] = told
+		r.looks(v, 31*time.Minute)
+		if now := r.newest(); now.Number != v.Number || !strings.Contains(r.book.stands(&v), "not all edges tell what they decided by it: us") {
+			t.Errorf("%s: version %d %q, and %q", name, now.Number, now.Message, r.book.stands(&v))
+		}
 	}
 }

@@ -41,7 +41,7 @@ func TestRolloutEndsByItself(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	apply := func(limit int, args ...string) string {
 		t.Helper()
-		if err := os.WriteFile(rules, []byte(limited(limit)), 0o600); err != nil {
+		if err := os.WriteFile(rules, []byte(strings.Replace(limited(limit), "per: 1h", "per: 2s", 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return eu.rules(0, append([]string{"apply", rules, "--yes"}, args...)...)
