@@ -108,7 +108,7 @@ func TestRolloutEndsByItself(t *testing.T) {
 		return err
 	})
 	limit(edges[0], 8) // none of six is
-	if said := eu.rules(0, "history", "test"); !strings.Contains(said, "promoted from us: 0 % of ") {
+	if said := eu.rules(0, "history", "test"); !strings.Contains(said, "promoted from us: 0") {
 		t.Errorf("the history is %s", said)
 	}
 	proc.Until(t, time.Minute, func() error { // each that decided anything has told of it
